@@ -1,5 +1,5 @@
-"""The study: draws trials and is told their values. With a sampler that learns or a pruner it is Optuna's, in its
-journal file or in a database that the sweep names."""
+"""The study: draws trials and is told their values. With a sampler that learns, a pruner or a named database it is
+Optuna's, in that database or a journal file."""
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
