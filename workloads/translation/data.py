@@ -138,7 +138,7 @@ class Passes:
         n_buckets = max(1, min(_MAX_BUCKETS, len(train) // batch_size // _MIN_BATCHES))
         self.buckets = by_length(corpus, train, n_buckets)
         self.n_batches = np.array([max(1, len(bucket.pairs) // batch_size) for bucket in self.buckets])
-        self.order = Streams(torch.tensor([seed]))
+        self.streams = Streams(torch.tensor([seed]))
         self.steps = int(self.n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
@@ -151,7 +151,7 @@ class Passes:
 @functools.lru_cache(maxsize=4)
 def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
     """The bucket of each step of a pass, in its own random order; cached, because drawing is slow."""
-    drawn = passes.order.uniform("translation/buckets", (passes.steps,), turn)[0].numpy()
+    drawn = passes.streams.uniform("translation/buckets", (passes.steps,), turn)[0].numpy()
     return np.repeat(np.arange(len(passes.buckets)), passes.n_batches)[np.argsort(drawn, kind="stable")]
 
 

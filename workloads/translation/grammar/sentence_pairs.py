@@ -213,6 +213,6 @@ def split_sentences(
             held_out.append(pair)
     if len(held_out) < n_held_out:
         n_drawn = DRAWS_PER_HELD_OUT * n_held_out
-        expected = f"at most {len(held_out)} sentences: {n_drawn} draws gave no more that are not in the training part"
+        expected = f"at most {len(held_out)} sentences: {n_drawn} draws gave no more whose source is new"
         raise SpecError("n_valid + n_test", given=n_held_out, expected=expected, fix="enlarge the lexicon")
     return train, held_out
