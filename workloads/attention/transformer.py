@@ -218,7 +218,7 @@ class Transformer(nn.Module):
         return torch.stack(self.states(token_BT)[1])
 
     def last(self, token_BT: Tensor) -> Tensor:
-        """The logits at the last token, (n_sequences, n_answers); the last block is computed only there."""
+        """The logits at the last token, (n_sequences, n_answers). Only `relative` computes others in the last block."""
         if self.positions == "relative":
             logits_BTV: Tensor = self(token_BT)
             return logits_BTV[:, -1]

@@ -51,7 +51,7 @@ class PackResult:
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
-        """As if the trainings had been measured only at these steps, each training's last probe included."""
+        """As if measured only at these steps, among which must be each training's last probe."""
         probes = np.searchsorted(self.evidence.steps, steps)
         evidence = replace(
             self.evidence,
