@@ -122,7 +122,7 @@ _LEAST_PROBES = 8
 
 
 def probe_steps_of(workload: Workload[P], parameters: P) -> tuple[int, ...]:
-    """The workload's, or default ones: as many as `_SHARE` of the steps' work buys, and at least `_LEAST_PROBES`."""
+    """The workload's, or as many as `_SHARE` of the steps' work or `_FREE` buys, at least `_LEAST_PROBES`."""
     own = workload.probe_steps(parameters)
     return probe_steps(parameters.n_steps, max_probes=_max_probes(workload, parameters)) if own is None else own
 
