@@ -17,7 +17,7 @@ Wilson's interval for an *effective* number of trainings, `n / deff`:
 Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
 the rate is the mean of the trials' shares, with the same intervals for the effective number that follows from their
 spread. A single trial has the interval that `Sequential` itself used, which is valid whenever the trainings stop; its
-share is biased by up to 0.015 if the width of the interval stops it, by up to 0.05 if a threshold of one half does.
+share is biased by up to 0.015 if a width of at most 0.25 stops it, by up to 0.05 if a threshold of one half does.
 
 In simulation (5 trials of 16 trainings, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the
 truth in 46% of cases and this module's interval in 95%. For 3 to 256 trials of 2 to 16 trainings, rates from 0.003 to
