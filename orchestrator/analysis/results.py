@@ -65,7 +65,8 @@ class Preferred:
             yield f"{best['n_equal']:,} trials are equally good: {best['objective']} {best['value']:.4g}"
         elif best is not None:
             values = "  ".join(f"{name}={value_label(value)}" for name, value in best["parameters"].items())
-            yield f"best trial #{best['trial']}: {best['objective']} {best['value']:.4g} at {values}"
+            place = f" at {values}" if values else ""
+            yield f"best trial #{best['trial']}: {best['objective']} {best['value']:.4g}{place}"
 
 
 def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Preferred:

@@ -5,6 +5,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ from attnsweep.workloads.user_code import users_code
 
 _EXPECTED, _FIX = "a workload that trains", "see attnsweep.check_workload"
 _LEAST_SHARE = 0.01
+_OF_STEPS = ("loss", "grad_norm", "param_norm")
+"""Curves that the lines above the course speak of."""
 _MAX_NAMES = 8
 _KICK_STEPS = 100
 
@@ -47,7 +50,7 @@ class Why:
         loss, kicked: The held-out loss, before and after the last kick that was tried and L-BFGS.
         freed_by: The smallest kick, relative to the weights, after which the loss falls by 5%; `None` if none did.
         by_heart: No held-out loss fell, but that of the batch did: kicks prove nothing.
-        curve: `eval_loss` at its probes, as (step, value).
+        curves: `eval_loss` and the workload's metrics at its probes, as (step, value).
         predicted_escape: The step at which it leaves its start, by the law of such starts; `None` without a law,
             infinite if it never leaves.
     """
@@ -63,7 +66,7 @@ class Why:
     kicked: float
     freed_by: float | None
     by_heart: bool
-    curve: Sequence[tuple[int, float]]
+    curves: Mapping[str, Sequence[tuple[int, float]]]
     predicted_escape: float | None
 
     @property
@@ -86,8 +89,11 @@ class Why:
         yield f"kicks: {self._kicks()}"
         yield f"forecast: {self._forecast()}"
         yield f"certificate: {self._certificate()}"
-        course = "; ".join(f"{value:.3g} at step {step}" for step, value in (*self.curve[:1], *self.curve[-1:]))
-        yield f"loss: {course}"
+        courses = (
+            f"{name} {', '.join(f'{value:.3g} at step {step}' for step, value in (*curve[:1], *curve[-1:]))}"
+            for name, curve in self.curves.items()
+        )
+        yield f"course: {_listed(courses)}"
         yield f"replay: {self.replay_command}"
 
     def _verdict(self) -> str:
@@ -175,7 +181,10 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     query = "select trial, replicate from trainings where stuck"
     row, rows, training = ended_training(directory, workload, name, query)
     (end,) = ends_of(directory, [row["training_id"]])
-    points = (point for point in rows.curves.to_pylist() if point["metric"] == "eval_loss")
+    curves: dict[str, list[tuple[int, float]]] = {"eval_loss": []}
+    for point in sorted(rows.curves.to_pylist(), key=itemgetter("metric", "step")):
+        if point["metric"] not in _OF_STEPS and point["value"] is not None:
+            curves.setdefault(point["metric"], []).append((point["step"], point["value"]))
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         objective, held_out, parameters = _objectives(workload, training, end.state)
         streams = Lanes([training], torch.device("cpu")).streams
@@ -197,7 +206,7 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
             kicked=float(kicked.after[0]),
             freed_by=None if math.isnan(smallest) else smallest,
             by_heart=bool(kicked.by_heart[0]),
-            curve=sorted((point["step"], point["value"]) for point in points if point["value"] is not None),
+            curves=curves,
             predicted_escape=None if math.isnan(predicted) else float(predicted),
         )
 

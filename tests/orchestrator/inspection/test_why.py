@@ -112,7 +112,7 @@ def test_the_verdict_is_the_first_that_holds(
         kicked=1.0,
         freed_by=freed_by,
         by_heart=by_heart,
-        curve=[],
+        curves={},
         predicted_escape=escape,
     )
     assert json.loads(found.to_json())["verdict"] == verdict
