@@ -2,7 +2,7 @@
 
     python docs/pictures.py [phase] [speed] [report]
 
-- `phase`: docs/figures/stuck.png and solved.png, from 4,096 trainings.
+- `phase`: docs/figures/stuck_3000.png and stuck_30000.png, from 4,096 trainings each.
 - `speed`: docs/figures/speed.png, from the figures in benchmarks/*.json.
 - `report`: the sweep in docs/ledgers/quickstart, and its report.
 """
@@ -26,11 +26,11 @@ BLUE, VERMILION = "#0072b2", "#d55e00"
 
 def phase() -> None:
     with tempfile.TemporaryDirectory() as place:
-        attnsweep(place, "run", "quickstart", "--local", "--dir", "phase", "--trials", "1024", "--replicates", "4")
-        data = open_sweep(f"{place}/phase")
-        for outcome in ("stuck", "solved"):
-            diagram = data.phase_diagram("init_sigma", "learning_rate", outcome=outcome)
-            plot_phase(diagram).savefig(DOCS / "figures" / f"{outcome}.png", dpi=120)
+        for steps in (3000, 30000):
+            size = ("--trials", "1024", "--replicates", "4", "--set", f"n_steps={steps}")
+            attnsweep(place, "run", "quickstart", "--local", "--dir", f"after_{steps}", *size)
+            diagram = open_sweep(f"{place}/after_{steps}").phase_diagram("init_sigma", "learning_rate")
+            plot_phase(diagram).savefig(DOCS / "figures" / f"stuck_{steps}.png", dpi=120)
 
 
 def speed() -> None:

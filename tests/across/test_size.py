@@ -6,12 +6,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 18_209,
-    "workloads": 17_415,
-    "search_spaces": 2_397,
-    "reproduction": 4_548,
-    "benchmarks": 1_591,
-    "tests": 26_936,
+    "orchestrator": 18_148,
+    "workloads": 17_342,
+    "search_spaces": 2_393,
+    "reproduction": 4_446,
+    "benchmarks": 1_588,
+    "tests": 26_842,
 }
 
 

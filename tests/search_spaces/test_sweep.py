@@ -72,7 +72,8 @@ def test_fixing_what_a_condition_is_on_settles_the_condition() -> None:
     space: dict[str, Any] = {"variant": VARIANTS, "skip": Conditional(on="variant", among=("solution_1",), then=False)}
     for value, expected in (("solution_1", False), ("positions_only", None)):
         assert _sweep(space=space).fix({"variant": value}).fixed().get("skip") is expected
-    assert "skip" in _sweep(space=space).fix({"variant": VARIANTS}).conditional()
+    settings: dict[str, Any] = {"variant": VARIANTS}
+    assert "skip" in _sweep(space=space).fix(settings).conditional()
 
 
 def test_an_intervention_beyond_the_end_of_all_trainings_is_refused() -> None:
