@@ -11,7 +11,7 @@ BUDGET = {
     "search_spaces": 2_393,
     "reproduction": 4_446,
     "benchmarks": 1_588,
-    "tests": 26_842,
+    "tests": 26_839,
 }
 
 

@@ -38,11 +38,7 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
     record = (path / "sweep.json").read_text()
     n_before = len(sweeps.outcomes(path))
 
-    with pytest.raises(
-        UserError,
-        match=r"got 'numpy 1\.2\.3 -> .*', expected the library versions"
-        r" .*--accept-drift",
-    ):
+    with pytest.raises(UserError, match=r"got 'numpy 1\.2\.3 -> .*--accept-drift"):
         sweeps.resume(path)
     assert (path / "sweep.json").read_text() == record
     assert len(sweeps.outcomes(path)) == n_before
