@@ -12,6 +12,8 @@ from attnsweep.orchestrator.analysis.figures import group_colour, house_style, l
 
 _WIDTH, _HEIGHT = 3.2, 2.5
 """The size of a panel in inches."""
+_ENTRY, _CHARACTER, _LINE = 0.5, 0.06, 0.2
+"""The legend in inches: an entry's sample of the curve, a character of its text, and the height of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Curve:
 
     Attributes:
         low, high: The ends of a band.
-        look: Arguments of `Axes.plot`, such as `linestyle`.
+        style: Arguments of `Axes.plot`, such as `linestyle`.
     """
 
     label: str
@@ -28,20 +30,15 @@ class Curve:
     y: ArrayLike
     low: ArrayLike | None = None
     high: ArrayLike | None = None
-    look: Mapping[str, Any] = field(default_factory=dict)
+    style: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """One pair of axes.
-
-    Attributes:
-        levels: Heights of dashed lines, by the text beside them.
-        axes: Arguments of `Axes.set`, such as `xlabel` and `yscale`.
-    """
+    """`heights`: of dashed lines, by the text beside them; `axes`: arguments of `Axes.set`, such as `yscale`."""
 
     curves: Sequence[Curve]
-    levels: Mapping[str, float] = field(default_factory=dict)
+    heights: Mapping[str, float] = field(default_factory=dict)
     axes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -50,9 +47,9 @@ def draw_curves(rows: Sequence[Sequence[Panel]]) -> Figure:
     """Panels of a row share the vertical axis, all panels the legend below."""
     columns = max(map(len, rows))
     labels = {curve.label for row in rows for panel in row for curve in panel.curves}
-    by_width = int(_WIDTH * columns / (0.5 + 0.06 * max(map(len, labels))))
+    by_width = int(_WIDTH * columns / (_ENTRY + _CHARACTER * max(map(len, labels))))
     legend_rows = -(-len(labels) // max(by_width, 1))
-    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * len(rows) + 0.2 * (1 + legend_rows)))
+    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * len(rows) + _LINE * (1 + legend_rows)))
     places = figure.subplots(len(rows), columns, sharey="row", squeeze=False)
     handles: dict[str, Any] = {}
     numbers: dict[str, int] = {}
@@ -60,11 +57,11 @@ def draw_curves(rows: Sequence[Sequence[Panel]]) -> Figure:
         for panel, place in zip(row, row_places, strict=False):
             for curve in panel.curves:
                 colour = group_colour(numbers.setdefault(curve.label, len(numbers)))
-                line, *_ = place.plot(curve.x, curve.y, **{"color": colour, "linewidth": 1.2, **curve.look})
+                line, *_ = place.plot(curve.x, curve.y, **{"color": colour, "linewidth": 1.2, **curve.style})
                 handles.setdefault(curve.label, line)
                 if curve.low is not None and curve.high is not None:
                     place.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
-            for text, height in panel.levels.items():
+            for text, height in panel.heights.items():
                 place.axhline(height, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
                 place.annotate(text, (0.01, height), xycoords=("axes fraction", "data"), va="bottom")
             place.grid(axis="y")
@@ -75,13 +72,7 @@ def draw_curves(rows: Sequence[Sequence[Panel]]) -> Figure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeatMap:
-    """One map.
-
-    Attributes:
-        values: Finite, (rows, columns).
-        marks: Cells with a dot, as (row, column).
-        axes: Arguments of `Axes.set`.
-    """
+    """`values`: finite, (rows, columns); `marks`: cells with a dot, as (row, column); `axes`: see `Panel`."""
 
     values: ArrayLike
     marks: Sequence[tuple[float, float]] = ()

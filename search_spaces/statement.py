@@ -121,8 +121,7 @@ def _check(statement: Statement) -> None:
         fix = "to compare two events in one group, write: rate(event A before B, GROUP) > a number"
         raise SpecError("states", given=text, expected="two different groups", fix=fix)
     if statement.kind == "rate" and statement.bound is not None and not 0 < statement.bound < 1:
-        expected = "a rate compared with a number between 0 and 1"
-        raise SpecError("states", given=text, expected=expected, fix="correct the number")
+        raise SpecError("states", given=text, expected="a rate compared with a number between 0 and 1")
 
 
 def _refused(text: str) -> SpecError:

@@ -10,7 +10,7 @@ _SHOWN_CHARACTERS = 200
 class UserError(Exception):
     """A user's mistake. The command line prints it as one line and exits with code 2."""
 
-    def __init__(self, subject: str, *, given: object, expected: str, fix: str) -> None:
+    def __init__(self, subject: str, *, given: object, expected: str, fix: str = "") -> None:
         super().__init__(subject, given, expected, fix)
         self.subject = subject
         self.given = given
@@ -23,7 +23,7 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         given = repr(_cut(self.given)) if isinstance(self.given, str) else _cut(_repr(self.given))
-        message = f"{_cut(self.subject)}: got {given}, expected {self.expected}; {self.fix}"
+        message = f"{_cut(self.subject)}: got {given}, expected {self.expected}{self.fix and f'; {self.fix}'}"
         return message.replace("\n", " ")
 
 

@@ -138,7 +138,7 @@ def _phase(diagram: PhaseDiagram, surface: Surface, colour: str) -> str:
 
 def _cell_axis(axis: CellAxis) -> Axis:
     """Labels a range's edges, and a choice's or a whole number's place."""
-    return places_axis(axis.labels, parameter_label(axis.parameter), edges=[number_label(end) for end in axis.ends])
+    return places_axis(axis.labels, parameter_label(axis.parameter), edges=[number_label(edge) for edge in axis.edges])
 
 
 def _mosaic(regions: Regions, colours: Mapping[str, str]) -> str:

@@ -19,16 +19,16 @@ from attnsweep.search_spaces.dimensions import Float, Scalar
 from attnsweep.search_spaces.sweep import Sweep
 
 _MIN_TRIALS = 2
-"""Of cells among which the best one is chosen; it takes two such cells."""
+"""In a cell that may be the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """`ends`: those of the bins; empty except for ranges of real numbers."""
+    """`edges`: of the bins; empty except for ranges of real numbers."""
 
     parameter: str
     labels: tuple[str, ...]
-    ends: tuple[float, ...]
+    edges: tuple[float, ...]
     is_range: bool
 
 
@@ -65,9 +65,9 @@ class Regions:
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
-        """The rows of a table that looks like a plot: the first parameter to the right, the second upwards."""
-        n_rows = len(self.axes[1].labels)
-        return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
+        """The rows of a table that looks like a plot: the first parameter to the right, any second one upwards."""
+        rows = sorted({cell.place[1:] for cell in self.cells}, reverse=True)
+        return [[cell for cell in self.cells if cell.place[1:] == row] for row in rows]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
         """Each parameter's name with the label of its bin."""
@@ -113,8 +113,9 @@ def read_regions(
     pool, cells = pooling(spec), []
     for place in itertools.product(*(range(len(own_bins)) for _, own_bins in chosen)):
         inside_T = np.logical_and.reduce([bin_T == number for bin_T, number in zip(bins_T, place, strict=True)])
-        rates = [pool(np.column_stack([n_T, k_T])[inside_T]) for k_T in (asked_T, solved_T, *ended_T.values())]
-        cells.append(Cell(place, int(inside_T.sum()), rates[0], rates[1], dict(zip(outcomes, rates[2:], strict=True))))
+        asked, solved = (pool(np.column_stack([n_T, k_T])[inside_T]) for k_T in (asked_T, solved_T))
+        by_outcome = {name: pool(np.column_stack([n_T, k_T])[inside_T]) for name, k_T in ended_T.items()}
+        cells.append(Cell(place, int(inside_T.sum()), asked, solved, by_outcome))
     axes = tuple(_axis(name, own_bins) for name, own_bins in chosen)
     return Regions(explained, question, measure, axes, tuple(cells), _best(cells, question))
 

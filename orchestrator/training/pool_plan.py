@@ -20,7 +20,7 @@ from attnsweep.orchestrator.training.messages import (
 from attnsweep.orchestrator.training.resources import Device, TrainerCount
 
 MAX_FAILED_STARTS = 3
-"""The sweep ends when so many trainers in a row fail to start."""
+"""So many failures to start or compile, without a report between them, end the sweep."""
 _MAX_CHARACTERS = 300
 _RAISED = re.compile(
     r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$|^The actor is dead because .*?(?=\. |$)", re.M
@@ -36,7 +36,7 @@ class TrainerShare(NamedTuple):
 
     @classmethod
     def of(cls, n_gpus: float, wanted: TrainerCount, device: Device) -> "TrainerShare":
-        """More trainers than GPUs share these, if their number is exact."""
+        """A single number `wanted` above `n_gpus` makes trainers share GPUs; a range does not."""
         if device == "cpu" or (device == "auto" and n_gpus < 1):
             return cls("cpu", 1.0, 0.0)
         n_sharing = ceil(wanted / n_gpus) if isinstance(wanted, int) and n_gpus >= 1 else 1
@@ -66,10 +66,7 @@ class Action(NamedTuple):
 
 
 class PoolPlan:
-    """Decides which trainers start, train on, hand back and end.
-
-    Args:
-        wanted: Of two numbers the larger one is requested, and the first pack waits for the smaller.
+    """`wanted`: of two numbers the larger one is requested, and the first pack waits for the smaller.
 
     Attributes:
         n_awaited: Trainers that must be up before the first pack is handed out; 0 once they have been.
@@ -138,10 +135,13 @@ class PoolPlan:
         return []
 
     def not_started(self, number: int, why: str) -> list[Action]:
-        """The next `follow` requests another. Raises PoolError at the third in a row."""
+        """The next `follow` may request another. Raises PoolError at the third without a report between them."""
         self._n_failed += 1
         if self._n_failed >= MAX_FAILED_STARTS:
-            raise PoolError(f"{self._n_failed} trainers in a row did not start; the last: {_cause_of(why)}")
+            raise PoolError(
+                f"{self._n_failed} trainers did not start or compile, without a report between them; "
+                f"the last: {_cause_of(why)}"
+            )
         self._notices.append(f"a trainer did not start: {_cause_of(why)}")
         return [self._end(number)]
 
@@ -178,9 +178,9 @@ class PoolPlan:
         return report, []
 
     def lost(self, number: int) -> list[Action]:
-        """The next `follow` replaces it."""
+        """The next `follow` may replace it."""
         where = f" on host {self.trainers[number].host}" if self.trainers[number].is_up else ""
-        self._notices.append(f"lost a trainer{where}, and requested another")
+        self._notices.append(f"lost a trainer{where}")
         return [self._end(number)]
 
     def forget(self) -> None:

@@ -104,8 +104,8 @@ class TrainerPool:
             ray.kill(self._actors.popitem()[1])
         self._forget()
         if self._cluster.is_ours:
-            # Not only where the connection ends: in another thread than the pool's, a shutdown while an object
-            # reference is freed could end the process.
+            # Here too, not only in `cluster.connection`, which may leave in another thread: freeing a reference during
+            # shutdown can kill the process.
             ray.shutdown()
 
     def _forget(self) -> None:
@@ -135,20 +135,20 @@ class TrainerPool:
         self._nodes_read_at = time.monotonic()
         if not self._cluster.answers():
             if self._nodes_read_at - self._head_answered_at > _HEAD_SECONDS:
-                self._lose(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
+                self._give_up(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
             return
         self._head_answered_at = self._nodes_read_at
         nodes = self._cluster.nodes()
         if ray.get_runtime_context().get_node_id() not in nodes:
-            self._lose("Ray's node on this machine has died")
+            self._give_up("Ray's node on this machine has died")
         self._n_nodes = len(nodes)
         n_cpus, n_gpus = places_in(nodes)
         if self._share is None and self._n_nodes >= self._resources.n_nodes:
             self._share = TrainerShare.of(n_gpus, self._resources.n_trainers, self._resources.device)
         if self._share is not None:
-            self._do(self._plan.follow(nodes, self._share.n_places(n_cpus, n_gpus)))
+            self._carry_out(self._plan.follow(nodes, self._share.n_places(n_cpus, n_gpus)))
 
-    def _lose(self, reason: str) -> NoReturn:
+    def _give_up(self, reason: str) -> NoReturn:
         # `close` can end no actor any more.
         self._forget()
         raise PoolError(reason)
@@ -158,10 +158,10 @@ class TrainerPool:
             node, host, machine, its_versions = ray.get(reference)
         except RayError as error:
             is_lost = _NODE_IS_GONE in str(error)
-            self._do(self._plan.lost(number) if is_lost else self._plan.not_started(number, str(error)))
+            self._carry_out(self._plan.lost(number) if is_lost else self._plan.not_started(number, str(error)))
             return
         changes = self._environment.changes(Environment(versions=its_versions))
-        self._do(self._plan.settled(number, node, host, machine, changes))
+        self._carry_out(self._plan.settled(number, node, host, machine, changes))
 
     def _collect(
         self, number: int, reference: "ray.ObjectRef[tuple[Report, str]]"
@@ -174,14 +174,14 @@ class TrainerPool:
             # The trainer's own code raised outside of any training: a fault of attnsweep, not of the machine.
             raise
         except RayError as error:
-            self._do(self._plan.lost(number))
+            self._carry_out(self._plan.lost(number))
             return order, TrainerLost(str(error), _is_out_of_memory(error))
         sys.stderr.write(printed)
         report_or_loss, actions = self._plan.reported(number, report)
-        self._do(actions)
+        self._carry_out(actions)
         return order, report_or_loss
 
-    def _do(self, actions: Iterable[Action]) -> None:
+    def _carry_out(self, actions: Iterable[Action]) -> None:
         for action, number in actions:
             match action:
                 case "start":
@@ -209,7 +209,6 @@ class TrainerPool:
 
 
 def places_in(nodes: Mapping[str, Mapping[str, float]]) -> tuple[int, int]:
-    """The cores and the GPUs."""
     n_cpus, n_gpus = (sum(int(node.get(kind, 0)) for node in nodes.values()) for kind in ("CPU", "GPU"))
     return n_cpus, n_gpus
 

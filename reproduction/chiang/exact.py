@@ -106,7 +106,7 @@ def reproduce_fig2(
                 Curve(form, own, [each.mean_bits for each in by_length])
                 for form, by_length in zip(_FORMS, found[language], strict=True)
             ],
-            levels={"chance": 1.0},
+            heights={"chance": 1.0},
             axes={"title": language.upper(), "xscale": "log", "xlabel": "length n", "ylabel": "bits a string"},
         )
         for language, own in lengths.items()
@@ -193,7 +193,7 @@ def reproduce_fig3(
     panels = [
         Panel(
             curves=[Curve("all strings", weights, values)],
-            levels={"chance": chance},
+            heights={"chance": chance},
             axes={"ylabel": label, "xlabel": xlabel},
         )
         for values, label, chance in ((bits, "cross-entropy (bits a string)", 1.0), (accuracy, "accuracy", 0.5))
@@ -282,7 +282,7 @@ def reproduce_flawed_first(
     name += f": lengths of {len(lengths)} at which 10...0 and 01...1 are right"
     rows.append(value_row(name, sum(are_right), len(lengths), agrees=all(are_right)))
     axes = {"xscale": "log", "xlabel": "length of the string", "ylabel": "accuracy"}
-    panel = Panel(curves=curves, levels={"chance": 0.5}, axes=axes)
+    panel = Panel(curves=curves, heights={"chance": 0.5}, axes=axes)
     return Comparison(
         title="chiang-flawed-first: FIRST by one layer that fails on long strings",
         source="Chiang & Cholak 2022, section 5.2",

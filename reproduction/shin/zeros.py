@@ -233,7 +233,7 @@ def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
         for place, family in enumerate(FAMILIES[system]):
             chosen = found.family == family.name
             # Families are spread sideways: many points have the same loss.
-            curves.append(Curve(family.name, found.index[chosen] + 0.1 * place, found.level[chosen], look=_DOTS))
+            curves.append(Curve(family.name, found.index[chosen] + 0.1 * place, found.level[chosen], style=_DOTS))
         labels = {"title": f"system {system}", "xlabel": "Hessian index", "ylabel": "level (share of the zero's)"}
         panels.append(Panel(curves=curves, axes=labels))
     return draw_curves([panels])
@@ -258,7 +258,7 @@ def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
     levels = {"infimum": (1 - 1 / _N) / _M, "barrier: centred shift": centred_shift_level(_N, _M)}
     limits = {"xlim": (-9.0, 4.0), "ylim": (0.0, 0.3)}
     labels = {"xlabel": "rho = beta / alpha of the value matrix", "ylabel": "loss per predicted position"}
-    return draw_curves([[Panel(curves=curves, levels=levels, axes=limits | labels)]])
+    return draw_curves([[Panel(curves=curves, heights=levels, axes=limits | labels)]])
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -29,8 +29,8 @@ class PackResult:
     """The measurements of all trainings of a pack, and how each ended; arrays are (L,).
 
     Attributes:
-        last_probe: The last probe that a training reached with a finite loss.
-        diverged_step: The first step whose loss was not finite, -1 if none.
+        last_probe: The index of the last probe that a training reached before it diverged.
+        diverged_step: The first step whose loss was not finite, or seen lower than the workload allows; -1 if none.
         pruned_step: The step of the probe at which it was pruned, -1 if it was not.
         probe_seconds: A training's share of the pack's probes, part of `train_seconds`.
     """
@@ -72,7 +72,6 @@ class PackResult:
 
     @property
     def lane_steps(self) -> int:
-        """The steps of all trainings: a measure of the work done."""
         return int(self.n_steps.sum())
 
 
@@ -159,8 +158,8 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Loads another record of these trainings, last measured at `step`. What `prune_at` has for trainings that it
-        did not prune stays, but is not before `step`."""
+        """Loads another record of these trainings, last measured at `step`. Where that pruned nothing, our `prune_at`
+        stays, raised to `step`."""
         due = np.where(self.pruned_step == _NEVER, _NEVER, np.maximum(self.pruned_step, step))
         for name in _PROGRESS:
             setattr(self, name, arrays[name].copy())

@@ -27,9 +27,8 @@ _TOLERANCE = 1e-4
 def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
     """A `GPT2LMHeadModel` in eval mode; refuses a GPT without a counterpart.
 
-    With attention_scale=one the queries are multiplied by sqrt(d_model / n_heads), because some readers of GPT-2 files
-    know no other scale. The bias b of an untied last layer is moved to the LayerNorm before it, as a vector d with
-    W d = b, where W is the layer's weight.
+    With attention_scale=one the queries are multiplied by sqrt(d_model / n_heads): some readers know no other scale.
+    The bias b of an untied last layer, of weight W, moves to the LayerNorm before it, as a vector d with W d = b.
     """
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -64,15 +63,17 @@ def _check(parameters: GPTParameters) -> None:
     d_head = parameters.d_model // parameters.n_heads
     if parameters.attention_scale == "log_n_inv_sqrt_d":
         expected = "attention_scale=inv_sqrt_d or attention_scale=one: GPT-2's scale has no factor log n"
-        raise _without("attention_scale", parameters.attention_scale, expected)
+        raise _not_in_gpt2("attention_scale", parameters.attention_scale, expected)
     if parameters.qk != "factored":
-        raise _without("qk", parameters.qk, "qk=factored, because GPT-2 keeps the matrices of queries and keys apart")
+        raise _not_in_gpt2(
+            "qk", parameters.qk, "qk=factored, because GPT-2 keeps the matrices of queries and keys apart"
+        )
     if parameters.qk_rank not in (None, d_head):
         expected = f"the rank {d_head}, because GPT-2's queries are d_model / n_heads wide"
-        raise _without("qk_rank", parameters.qk_rank, expected)
+        raise _not_in_gpt2("qk_rank", parameters.qk_rank, expected)
 
 
-def _without(name: str, given: object, expected: str) -> UserError:
+def _not_in_gpt2(name: str, given: object, expected: str) -> UserError:
     return UserError(name, given=given, expected=expected, fix="export only the weights with --to pt")
 
 
@@ -123,16 +124,18 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """The shortest d for which W d = b, or is nearest to b, with the last layer's weight W and bias b."""
+    """The shortest d with W d nearest to b."""
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)
 
 
 def _check_logits(module: GPT, model: Any, parameters: GPTParameters) -> None:
-    generator = torch.Generator().manual_seed(0)
-    token_BT = torch.randint(parameters.n_words, (8, parameters.n_tokens), generator=generator)
+    token_BT = torch.randint(parameters.n_words, (8, parameters.n_tokens), generator=torch.Generator().manual_seed(0))
     ours_BTV, theirs_BTV = module(token_BT), model(token_BT).logits
+    difference = (ours_BTV - theirs_BTV).abs().max()
     # `not <=` refuses NaN too.
-    if not (ours_BTV - theirs_BTV).abs().max() <= _TOLERANCE * ours_BTV.abs().max():
+    if not difference <= _TOLERANCE * ours_BTV.abs().max():
+        if module.head is None or difference.isnan():
+            raise _not_in_gpt2("difference of logits", difference.item(), "equal logits")
         expected = "tied=true, because GPT-2's last layer has no bias and no other bias of this model can replace it"
-        raise _without("tied", parameters.tied, expected)
+        raise _not_in_gpt2("tied", parameters.tied, expected)

@@ -26,12 +26,7 @@ _MIN_TRIALS = 4
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PhaseDiagram:
-    """The probability of an ending as a smooth function of two parameters.
-
-    Attributes:
-        surface: The model; `None` if there is nothing to fit.
-        note: What was fitted, or why nothing was.
-    """
+    """`surface`: `None` if there is nothing to fit; `note`: what was fitted, or why nothing was."""
 
     x: PlaneAxis
     y: PlaneAxis
@@ -47,7 +42,7 @@ class PhaseDiagram:
         """The probability with its pointwise 95% band; NaN outside of the range tried. Raises a `ValueError` if nothing
         was fitted."""
         if self.surface is None:
-            raise ValueError(f"no model was fitted to the rates of the trials: {self.note}")
+            raise ValueError(f"no model was fitted: {self.note}")
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
@@ -67,7 +62,7 @@ def read_phase_diagram(
         if odd is not None:
             fix = "use outcomes(by=[...]) for a table by a parameter that is not a number"
             raise UserError(name, given=odd, expected="a parameter whose values are numbers", fix=fix)
-    rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
+    rows = [(n, k, *point) for _, n, k, *point in counts_by_trial(connection, (x, y), ending) if n]
     kept = np.array([row for row in rows if None not in row], dtype=np.float64)
     if not len(kept):
         expected = "judged trainings with numbers for both parameters"
@@ -99,13 +94,13 @@ def _fitted(
     counted = f"{total:,} trainings of {n_trials:,} trials"
     if n_with in (0, total):
         which = "none" if n_with == 0 else "all"
-        return None, f"{which} of {counted} {ending.verb}: there is no boundary to fit"
+        return None, f"{which} of {counted} {ending.verb}: there is no border to fit"
     if x.low == x.high or y.low == y.high:
         same = x.name if x.low == x.high else y.name
         return None, f"{same} is the same in {counted}: there is no plane to fit"
     points_T2 = np.column_stack([x.scaled(trials.x), y.scaled(trials.y)])
     if n_trials < _MIN_TRIALS or np.linalg.matrix_rank(np.column_stack([np.ones(n_trials), points_T2])) < 3:
-        return None, f"too few for a model ({counted} in too few places of the plane)"
+        return None, f"{counted} are in too few places of the plane"
     logit = fit_logit(points_T2, trials.n, trials.k, weight)
     quantile = float(special.stdtrit(max(n_trials - logit.n_effective, 1.0), 0.975))
     surface = Surface(x, y, logit, quantile, binned_residuals(trials, logit.held_out_T, weight))

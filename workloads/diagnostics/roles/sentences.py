@@ -1,4 +1,4 @@
-"""Annotated sentences on which heads are scored. Axes: B sentence, Q query, K key, A arc, R relation."""
+"""Annotated sentences on which heads are scored. Axes: B sentence, Q query, K key."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -38,13 +38,12 @@ class Sentences:
         is_causal: Whether queries see only keys up to their own position; then no later position counts.
         query_tokens, key_tokens: int64; without those of the queries, as in cross-attention, the duplicate-token and
             induction scores are not measured.
-        rarity: The frequency rank of each token of the vocabulary in training, int64, 0 the most frequent; `None`
-            leaves the rare-token score unmeasured.
+        rarity: The frequency rank of each token of the vocabulary in the training data, int64, 0 the most frequent;
+            `None` leaves the rare-token score unmeasured.
         n_frequent: A sentence counts for the rare-token score if the rank of its rarest token is at least this (Voita
             et al. 2019, section 5.3); use less for a small vocabulary.
         arcs: The gold arcs; `None` leaves the syntactic scores unmeasured.
-        offsets: The best fixed offset of each direction and relation, int64 (2, n_relations), from `fit_offsets` on
-            training sentences.
+        offsets: The best one of each direction and relation, int64 (2, n_relations): `fit_offsets` of training data.
     """
 
     queries: Tensor
@@ -82,15 +81,15 @@ class Sentences:
         return replace(self, **rows, arcs=arcs)
 
 
-R = TypeVar("R")
+Computed = TypeVar("Computed")
 
 
-def cached_by_sentences(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
+def cached_by_sentences(function: Callable[[Sentences], Computed]) -> Callable[[Sentences], Computed]:
     """By the object: all probes of a training use the same."""
-    results = WeakKeyDictionary[Sentences, R]()
+    results = WeakKeyDictionary[Sentences, Computed]()
 
     @functools.wraps(function)
-    def cached(sentences: Sentences) -> R:
+    def cached(sentences: Sentences) -> Computed:
         if sentences not in results:
             results[sentences] = function(sentences)
         return results[sentences]
@@ -100,9 +99,8 @@ def cached_by_sentences(function: Callable[[Sentences], R]) -> Callable[[Sentenc
 
 def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:
     """The most frequent offset (key - query) of each relation's arcs, of equal ones that nearest to 0, (2,
-    n_relations), by `Arcs.ends`."""
-    R = len(arcs.relations)
-    count = torch.zeros(2, R, 2 * n_tokens - 1, dtype=torch.int64)
+    n_relations), by `Arcs.ends`. With `is_causal` only keys up to the query count."""
+    count = torch.zeros(2, len(arcs.relations), 2 * n_tokens - 1, dtype=torch.int64)
     query, key = (positions.cpu() for positions in arcs.ends())
     place = key - query + n_tokens - 1
     for direction in range(2):

@@ -1,4 +1,4 @@
-"""Phase diagrams: the model, its boundary, and the cases it refuses with a note."""
+"""Phase diagrams: the model, its border, and the cases it refuses with a note."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def _smooth(x: Floats, y: Floats, rng: np.random.Generator) -> NDArray[Any]:
     return rng.binomial(8, 1 / (1 + np.exp(2 * np.log10(x) + 4 * y)))
 
 
-def test_the_boundary_is_where_half_are_stuck_and_its_band_holds_it() -> None:
+def test_the_border_is_where_half_are_stuck_and_its_band_holds_it() -> None:
     diagram = _diagram(_smooth, 200)
     (line,) = diagram.contour()
     assert np.median(np.abs(np.log10(line[:, 0]) + 2 * line[:, 1])) < 0.4
@@ -104,7 +104,7 @@ def test_a_constant_outcome_has_no_surface_and_says_so(k: int, which: str) -> No
     diagram = _diagram(lambda *_: np.full(60, k))
     assert diagram.note.startswith(f"{which} of 480 trainings")
     assert (diagram.surface, diagram.residuals(), diagram.contour()) == (None, (), [])
-    with pytest.raises(ValueError, match="no boundary to fit"):
+    with pytest.raises(ValueError, match="no border to fit"):
         diagram.at(0.1, 1.0)
     (points,) = [each for each in plot_phase(diagram).axes[0].collections if isinstance(each, PathCollection)]
     assert np.asarray(points.get_array()) == pytest.approx(np.full(60, k / 8))
