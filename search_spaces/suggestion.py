@@ -41,7 +41,8 @@ class Given(BaseSampler):
 
 
 class _Within(Given):
-    """Repeats the draws of a sampler that learns until they are a point that the sweep allows."""
+    """Repeats the draws of a sampler that learns until they are a point that the sweep allows. Optuna asks for each
+    parameter alone; because `where` judges whole points, all are drawn before it asks for the first."""
 
     def __init__(self, sampler: BaseSampler, sweep: Sweep) -> None:
         super().__init__({})
@@ -54,25 +55,23 @@ class _Within(Given):
         n_own = 1 if self._sweep.sampler == "boundary" else _MAX_DRAWS
         for sampler in chain(repeat(self._sampler, n_own), repeat(at_random, _MAX_RANDOM_DRAWS)):
             drawn = sampler.sample_relative(study, trial, space) if sampler is self._sampler else {}
+            draw_alone = sampler.sample_independent
             while missing := undrawn(self._sweep, drawn):
                 for name, dimension in missing.items():
-                    distribution = dimension.distribution()
-                    drawn[name] = (
-                        dimension.grid()[0]
-                        if distribution.single()
-                        else sampler.sample_independent(study, trial, name, distribution)
-                    )
+                    each = dimension.distribution()
+                    drawn[name] = dimension.grid()[0] if each.single() else draw_alone(study, trial, name, each)
             self._values = drawn
             if is_allowed(self._sweep, drawn):
                 break
-        return {}
+        return {}  # Optuna then asks `sample_independent` for each.
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         self._sampler.before_trial(study, trial)
 
 
 class _Tpe(TPESampler):
-    """Knows the space from the sweep; Optuna would read it from all earlier trials before each draw."""
+    """Knows the space from the sweep; Optuna would read it from all earlier trials before each draw. It still does with
+    conditional parameters, as the space has those that all trials drew, and with several objectives, as it has none."""
 
     def __init__(self, sweep: Sweep, seed: int) -> None:
         # The group's earlier trials count as bad ones (the "constant liar"), so that they spread out.
@@ -131,7 +130,7 @@ def _learner(sweep: Sweep, trial: int) -> BaseSampler:
 
 
 def is_allowed(sweep: Sweep, drawn: Mapping[str, Scalar]) -> bool:
-    """By `where`, and by formulas that have a value."""
+    """Whether `where` holds and every formula has a value."""
     try:
         sweep.completed(values_of(sweep, drawn))
     except SpecError:
@@ -140,13 +139,14 @@ def is_allowed(sweep: Sweep, drawn: Mapping[str, Scalar]) -> bool:
 
 
 def n_startup(sweep: Sweep) -> int:
-    """How many results a sampler needs before its draws depend on them."""
+    """How many results a sampler needs before its draws depend on them: Optuna's defaults, and ours for `boundary`."""
     n_varied = sum(not distribution.single() for distribution in distributions(sweep).values())
     return {"tpe": 10, "nsga2": 50, "boundary": max(8, 4 * n_varied)}.get(sweep.sampler, 1)
 
 
 def group_sizes(sweep: Sweep, n_trainers: int, n_told_before: int = 0) -> tuple[int, int]:
-    """How many trials a sampler that learns draws first, and how many at a time once all earlier ones have ended."""
+    """How many trials a sampler that learns draws first, less the `n_told_before` of `--warm-start`; and how many at a
+    time once all earlier ones have ended, at least one for each trainer."""
     return max(n_startup(sweep) - n_told_before, 0), max(n_trainers, sweep.trials // 8)
 
 

@@ -48,17 +48,17 @@ def query(
             "and trials, and the table outcomes.",
         ),
     ],
-    format_: Annotated[Format, Option("--format", help="Format of the result.")] = "table",
+    format_: Annotated[Format, Option("--format", help="parquet needs --out.")] = "table",
     out: Annotated[Path | None, Option(help="File to write instead of stdout.")] = None,
 ) -> None:
     """Query the ledger of one or several sweeps in SQL (DuckDB)."""
     from attnsweep.orchestrator.ledger.query import query_all, render
     from attnsweep.orchestrator.ledger.reader import Ledger
 
-    *directories, sql = words
-    if not directories:
-        fix = f'write for example: attnsweep query {sql} "FROM trials"'
+    if len(words) == 1:
+        fix = f'write for example: attnsweep query {words[0]} "FROM trials"'
         raise UserError("SQL", given=None, expected="an SQL query after the directory", fix=fix)
+    *directories, sql = words
     if out is not None:
         check_output(out)
     ledgers = [Ledger(directory) for directory in directories]

@@ -30,7 +30,7 @@ from attnsweep.workloads.interventions import INTERVENTION, Clamp, Scale, interv
 
 _log = logging.getLogger(__name__)
 
-_OTHERS = "select trial, replicate, outcome from trainings where outcome not in ('failed', 'diverged')"
+_WITH_WEIGHTS = "select trial, replicate, outcome from trainings where outcome not in ('failed', 'diverged')"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,7 +48,7 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
     """As `OpenedSweep.module`."""
     workload = load_workload_of(directory)
     if step is None:
-        row, _, training = ended_training(directory, workload, name, _OTHERS)
+        row, _, training = ended_training(directory, workload, name, _WITH_WEIGHTS)
         (end,) = ends_of(directory, [row["training_id"]])
     else:
         row, _, task = recorded_training(Ledger(directory.place), workload, name)
@@ -74,7 +74,7 @@ def load(module: nn.Module, state: State) -> None:
 def _at(directory: SweepDirectory, row: Mapping[str, Any], step: int) -> End:
     n_steps = row["n_steps"] or 0
     if not 0 <= step <= n_steps:
-        fix = "choose a step in this range"
+        fix = "leave it out for the training's end"
         raise UserError("step", given=step, expected=f"a step that the training took, from 0 to {n_steps}", fix=fix)
     (again,) = retrain(directory, [row["training_id"]], at_step=step)
     return End(again.ended, again.difference)
@@ -93,8 +93,7 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
     write, library, extra = _TARGETS[to]
     if library is not None and importlib.util.find_spec(library) is None:
         fix = f"install it with: pip install 'attnsweep[{extra}]', or export the weights with --to pt"
-        given = f"the library {library}, which is not installed"
-        raise UserError(f"--to {to}", given=given, expected="an installed library", fix=fix)
+        raise UserError(f"--to {to}", given=None, expected=f"the library {library}, which is not installed", fix=fix)
     with writing_folder(out) as folder:
         trained = trained_module(directory, name, step)
         _check_heads(trained, name)
@@ -143,7 +142,7 @@ def _write_hugging_face(trained: TrainedModule, folder: Path) -> str:
 
     disable_progress_bar()
     if not isinstance(trained.module, GPT):
-        expected = "one of the workload gpt, the only one that becomes a model of transformers (GPT-2)"
+        expected = "a training of gpt: only that becomes a GPT-2"
         fix = "export the weights alone with --to pt"
         raise UserError("--to", given=f"a training of the workload {trained.workload.name}", expected=expected, fix=fix)
     model: Any = as_gpt2(trained.training.parameters, trained.module)

@@ -54,7 +54,7 @@ def recover(snapshot: Snapshot) -> None:
     """Removes files of interrupted commits and merged files. Only the holder of the sweep's lock may call it."""
     # Durable at once: merged files that a crash brought back would count again after a later merge had removed the file
     # that replaces them.
-    remove(snapshot.not_counting())
+    remove(snapshot.leftovers())
 
 
 def merge(chosen: Snapshot, leave_out: pc.Expression | None = None) -> str:

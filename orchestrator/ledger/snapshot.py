@@ -35,20 +35,20 @@ class Snapshot:
 
     Attributes:
         files: Opened files by table, then by name. Every table that the sweep has holds the same names.
-        without_rows: The columns of a table that has no file yet.
+        columns_if_empty: The columns of a table that has no file yet.
     """
 
     place: Path
     files: Mapping[str, Mapping[str, OpenFile]]
-    without_rows: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
+    columns_if_empty: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
 
     def dataset(self, table: str) -> ds.Dataset:
         fragments = [file.fragment for file in self.files.get(table, {}).values()]
         schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
-        return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), PARQUET)
+        return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.columns_if_empty[table]]), PARQUET)
 
     def read(self, table: str, **selection: Any) -> pa.Table:
-        """Takes the arguments of `Dataset.to_table`. Raises UserError for a file that cannot be read."""
+        """Takes the arguments of `Dataset.to_table`. Raises UserError for a damaged file."""
         with naming_damage([self.place]):
             return self.dataset(table).to_table(**selection)
 
@@ -73,13 +73,13 @@ class Snapshot:
         """The number of rows of all tables together, by fragment."""
         return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
 
-    def not_counting(self) -> list[Path]:
-        """The files that a commit or a merge that was cut short has left over."""
-        leftovers = [path for table in TABLES for path in unfinished(self.place / table)]
+    def leftovers(self) -> list[Path]:
+        """All files of fragments that are not in the snapshot, and temporary ones."""
+        left = [path for table in TABLES for path in unfinished(self.place / table)]
         for table in TABLES:
             others = set(parquet_names(self.place / table)).difference(self.files["trainings"])
-            leftovers += [file_of(self.place, table, name) for name in others]
-        return leftovers
+            left += [file_of(self.place, table, name) for name in others]
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +93,23 @@ class Examination:
 def require_ledger(place: Path) -> None:
     """Raises UserError if a place holds no sweep. A directory with nothing but `sweep.json` is one."""
     if not (place / "trainings").is_dir() and not (place / "sweep.json").is_file():
-        expected = "a sweep directory, which contains a folder named trainings"
+        expected = "a sweep directory, with a folder `trainings` or a file sweep.json"
         fix = "give the directory that `attnsweep run` printed"
         raise UserError("DIR", given=name_of(place), expected=expected, fix=fix)
 
 
 def open_snapshot(place: Path, tables: Collection[str] = TABLES) -> Snapshot:
-    """Opens all files that count, also while another process writes to the ledger; tables besides `tables` stay empty.
+    """Opens all files of `trainings` and `tables` that count, also while another process writes; others stay empty.
 
     Raises:
-        UserError: For a file that is missing or cannot be read.
+        UserError: For a file that is missing or damaged; OSError as `examine`.
     """
     found = _undisturbed(place, lambda names: _opened(place, tables, names, checks_digests=False))
     for fault in found.damaged.values():
         raise fault
     if found.sound.files["trainings"]:
         return found.sound
-    return replace(found.sound, without_rows=_columns_by_record(place))
+    return replace(found.sound, columns_if_empty=_columns_of_spec(place))
 
 
 def examine(place: Path) -> Examination:
@@ -151,7 +151,8 @@ def _undisturbed(place: Path, open_named: Callable[[Sequence[str]], Examination]
 
 
 def _opened(place: Path, tables: Collection[str], names: Sequence[str], *, checks_digests: bool) -> Examination:
-    faults: dict[str, DamagedFileError] = {}
+    """Opens `trainings` first: its files have the digests of other tables' files, and the names that they replace."""
+    faults: dict[str, DamagedFileError] = {}  # the first of each fragment
 
     def opened(table: str, digests: Mapping[str, str]) -> dict[str, OpenFile]:
         files = {}
@@ -163,7 +164,7 @@ def _opened(place: Path, tables: Collection[str], names: Sequence[str], *, check
         return files
 
     trainings = opened("trainings", {name: name.rpartition("-")[2] for name in names})
-    replaced = {name for file in trainings.values() for name in file.stamp.replaces}
+    replaced = {name for file in trainings.values() for name in file.stamp.replaces}  # neither rows nor damage count
     counting = [name for name in trainings if name not in replaced]
     files = {"trainings": trainings}
     for table in TABLES:
@@ -180,7 +181,7 @@ def _opened(place: Path, tables: Collection[str], names: Sequence[str], *, check
     )
 
 
-def _columns_by_record(place: Path) -> Mapping[str, pa.Schema]:
+def _columns_of_spec(place: Path) -> Mapping[str, pa.Schema]:
     # Imported here: a quarter of a second, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
     from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Float, Int

@@ -63,7 +63,7 @@ def metric_curves(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def events(connection: duckdb.DuckDBPyConnection, once_per_trial: bool) -> list[Row]:
-    """When events happen, and then the delay from each to the next."""
+    """When events happen, then the delay from each to the next. With `once_per_trial` all trials have equal weight."""
     names, rows = names_with(connection, "event_"), []
     pairs = [(name, None) for name in names] + [(then, first) for first, then in itertools.pairwise(names)]
     for name, after in pairs:
@@ -99,7 +99,7 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Core-seconds by pack size, in powers of two."""
+    """Training time by pack size, in powers of two."""
     return _rows(
         connection,
         """

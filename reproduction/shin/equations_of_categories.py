@@ -7,13 +7,13 @@ Some checks take the printed form (or their own claim) as an argument, so that t
 0. Their loss is E Y^2 - G, where Y is the target and G the gain derived below. `zero_row_sums` (each sg_i + d_i = 0)
 and `zero_diagonal` (q(t,t) = 0, Sum_i (sg_i + d_i) = 0) contain the same predictors. With row sums 0, adding a(t) to
 the columns of q changes no answer, and a(t) = -q(t,t) makes the diagonal 0; with a zero diagonal, the d_i change no
-answer, and d_i = -sg_i makes the row sums 0. The families cross where both conditions hold [P].
+answer, and d_i = -sg_i makes the row sums 0. The families cross where both conditions hold.
 
 At the crossing the rows of v are alike: p at the predecessor, o elsewhere. For a given ratio o : p the loss is
 quadratic in the table q. Its minimum over q is E Y^2 - G, which defines the gain G, and the stationary points of the
 loss are those of G as a function of the ratio. The loss of each column of q has a linear form g and a quadratic form
 alpha + beta h h^t, where h is 1 off the diagonal and 0 on it, so that the column contributes g^t (alpha + beta h
-h^t)^-1 g to G. A maximum of G has Hessian index 1, a minimum 2 [M].
+h^t)^-1 g to G. Measured: a maximum of G has Hessian index 1, a minimum 2.
 
 Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position, R ratio tried. Letters and
 derivations: docs/notes/2026-11-21-theory.md, system C.

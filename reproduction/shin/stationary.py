@@ -7,12 +7,10 @@ families. The Hessian is formed, so problems must be small.
 Axes: L lane, n parameter, K predicted position.
 Source: Nocedal & Wright 2006, section 10.3. The families: docs/notes/2026-11-21-theory.md.
 
-Stationary points of systems P and C belong to one of the following families. System P:
-`solution`, `centred_shift`, `mean`, `zero`, recognized by their losses; Hessian index 0, 1, 1, 2. System C:
-`solution`, `marginal`, `zero`, recognized by their losses; index 0, 1, 3. System C has two more families with losses
-between, which depend on the target. In them the row sums sg_i + d_i of the matrix v add up to 0 over the predicted
-positions; their index is 1 or 2. In `zero_row_sums` each row sum is 0; in `zero_diagonal` q(t, t) = 0 and the row sums
-are free otherwise [M: every point found by search is in one of these families].
+Families, with Hessian index: of system P `solution` 0, `centred_shift` 1, `mean` 1, `zero` 2; of system C `solution` 0,
+`marginal` 1, `zero` 3, all recognized by their losses. Two more of system C, index 1 or 2, have losses between, which
+depend on the target: the row sums sg_i + d_i of the matrix v add up to 0 over the predicted positions. In
+`zero_row_sums` each is 0; in `zero_diagonal` q(t, t) = 0. Measured: every point found by search is in a family.
 """
 
 import itertools
@@ -47,7 +45,6 @@ class StationaryPoints:
     """Where searches ended. Tensors are (L,), parameters (L, ...) by name.
 
     Attributes:
-        index: The number of negative eigenvalues of the Hessian.
         converged: Whether the end is a finite point with a vanishing gradient.
     """
 
@@ -73,13 +70,15 @@ def find_stationary_points(
     damping = gradient.new_ones(gradient.shape[0])
     for _ in range(n_iterations):
         curvature, axes = torch.linalg.eigh(derivatives.second(point))
+        # Along each axis of the Hessian, the damped least-squares step is a division.
         gradient_along = torch.einsum("lij,li->lj", axes, gradient)
         step = -curvature / (curvature.square() + damping.unsqueeze(1)) * gradient_along
-        trial = point + torch.einsum("lij,lj->li", axes, step)
-        _, trial_gradient = derivatives.first(trial)
-        is_better = trial_gradient.norm(dim=1) < gradient.norm(dim=1)
-        point = torch.where(is_better.unsqueeze(1), trial, point)
-        gradient = torch.where(is_better.unsqueeze(1), trial_gradient, gradient)
+        candidate = point + torch.einsum("lij,lj->li", axes, step)
+        _, its_gradient = derivatives.first(candidate)
+        # A search moves only to a smaller gradient; then it damps less, else more.
+        is_better = its_gradient.norm(dim=1) < gradient.norm(dim=1)
+        point = torch.where(is_better.unsqueeze(1), candidate, point)
+        gradient = torch.where(is_better.unsqueeze(1), its_gradient, gradient)
         damping = torch.where(is_better, damping / 4, damping * 4).clamp(1e-16, 1e8)
         if bool((gradient.norm(dim=1) < tolerance).all()):
             break
@@ -140,7 +139,7 @@ def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]
 
 
 def family_of_categories_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """By losses, or by sums that are 0."""
+    """By losses, else by row sums and diagonal."""
     row_sums_LK = points.parameters["v_KM"].sum(2)
     diagonal_LN = points.parameters["q_NN"].diagonal(dim1=1, dim2=2)
     by_level = _by_level(points, levels, ("marginal", "zero"), row_sums_LK.shape[1])
@@ -167,7 +166,7 @@ class EquationCheck:
     """One equation of Shin & Matzinger 2025, checked numerically.
 
     Attributes:
-        equation: Its numbers in the paper, or its section.
+        equation, subject: Its numbers in the paper, or its section; and what it is about, in a few words.
         statement: The right form, in words and symbols.
         right_error: The largest error of the right form.
         printed_error: That of the printed form; `None` if the paper's text is not available.
@@ -202,7 +201,7 @@ def largest_error(*differences: Tensor | float) -> float:
 
 
 def every_text(n_categories: int, n_positions: int) -> Tensor:
-    """(T, M)"""
+    """All texts, (n_categories^n_positions, n_positions)."""
     return torch.tensor(list(itertools.product(range(n_categories), repeat=n_positions)))
 
 
@@ -238,7 +237,7 @@ def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoi
 
 
 def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
-    """How far points are from the claimed level, gradient 0 and Hessian index."""
+    """How far points are from their family's loss per predicted position (`level`), gradient 0 and Hessian `index`."""
     return largest_error(found.losses / n_predicted - level, found.gradient_norm, (found.index - index).double())
 
 

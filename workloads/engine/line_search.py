@@ -1,5 +1,4 @@
-"""Strong-Wolfe line searches of many trainings. All tensors are (L,), but for gradients, (L, n): L training, n
-parameter."""
+"""Strong-Wolfe line searches of many lanes. All tensors are (L,), but for gradients, (L, n): L lane, n parameter."""
 
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ ARMIJO, CURVATURE = 1e-4, 0.9
 
 
 class Points(NamedTuple):
-    """One point on each training's search line; `at` is its step size."""
+    """One point on each lane's search line; `at` is its step size."""
 
     at: Tensor
     loss: Tensor
@@ -44,7 +43,7 @@ class LineSearches:
     def begin(
         self, lanes: Tensor, step_size: Tensor, start: Points, direction_size: Tensor, most_interpolations: Tensor
     ) -> None:
-        """Starts searches in the trainings that `lanes` marks; those under way need the arguments with which they
+        """Starts searches in the lanes that `lanes` marks; those under way need the arguments with which they
         began. `start` is the point at step size 0. At most `most_interpolations` trials, int64, follow the first."""
         self._start, self.direction_size = start, direction_size
         self._most_evaluations = most_interpolations + 1
@@ -119,7 +118,7 @@ class LineSearches:
         return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
     def _is_flat(self, trial: Points) -> Tensor:
-        """The strong Wolfe condition."""
+        """The curvature condition of strong Wolfe."""
         return trial.slope.abs() <= -CURVATURE * self._start.slope
 
 

@@ -1,7 +1,7 @@
 """A GPT's tasks: how their sequences are drawn, by which distributions ("laws"), and the losses of simple predictors.
 
-Axes: L lane, B sequence, T token, V word (current token or target), P pair of tokens (previous, current), N token of a
-part of a text, or entry of a table.
+Axes: L lane, B sequence, T token, V word, P pair of tokens (previous, current), N token of a part of a text, or entry
+of a table.
 """
 
 import math
@@ -35,7 +35,7 @@ class Sequences:
 
 
 class Task(ABC):
-    """A value of the parameter `task`, with a vocabulary of `least_words` to `most_words`."""
+    """A value of the parameter `task`. All but `text` want from `least_words` to `most_words` words."""
 
     name: ClassVar[str]
     least_words: ClassVar[int] = 2
@@ -49,11 +49,11 @@ class Task(ABC):
             raise SpecError("corpus", given=corpus, expected=f"corpus=null with task={self.name}", fix=fix)
         if not self.least_words <= n_words <= self.most_words:
             expected = f"{self.least_words} to {self.most_words} words with task={self.name}"
-            raise SpecError("n_words", given=n_words, expected=expected, fix="change n_words")
+            raise SpecError("n_words", given=n_words, expected=expected, fix="change n_words, or task")
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Each training's own; none if all have the same distribution. `contrast_L` is `chain_contrast`, float64;
-        `corpus` the file of a prepared text."""
+        """Each training's own, but for a text; none if all have one distribution. `contrast_L` is `chain_contrast`,
+        float64; `corpus` the file of a prepared text."""
         del streams, n_words, contrast_L, corpus
         return {}
 
@@ -112,7 +112,7 @@ class Order2Chain(Task):
     normal entries drawn for each training."""
 
     name = "order_2_chain"
-    least_words = 4  # as in `BigramTable`
+    least_words = 4
     most_words = 16  # the stationary distribution solves n_words^2 linear equations
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
@@ -165,8 +165,8 @@ def _stationary(next_LPV: Tensor) -> Tensor:
     return pair_LP
 
 
-_SHORTEST_SHARE, _LONGEST_SHARE = 4, 2
-"""The shortest segment has 1/4 of the sequence's tokens, the longest 1/2."""
+_SHORTEST_PART, _LONGEST_PART = 4, 2
+"""Of a segment: it has at least 1/4 of the sequence's tokens, at most 1/2."""
 
 
 class Induction(Task):
@@ -178,11 +178,11 @@ class Induction(Task):
 
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
         super().check(n_words, n_tokens, corpus)
-        if n_tokens < 2 * _SHORTEST_SHARE:
-            expected = f"at least {2 * _SHORTEST_SHARE} tokens with task=induction"
-            raise SpecError("n_tokens", given=n_tokens, expected=expected, fix="raise n_tokens")
-        if n_words < n_tokens // _LONGEST_SHARE:
-            expected = f"at least {n_tokens // _LONGEST_SHARE} words: all tokens of a segment are different words"
+        if n_tokens < 2 * _SHORTEST_PART:
+            expected = f"at least {2 * _SHORTEST_PART} tokens with task=induction"
+            raise SpecError("n_tokens", given=n_tokens, expected=expected, fix="raise n_tokens, or change task")
+        if n_words < n_tokens // _LONGEST_PART:
+            expected = f"at least {n_tokens // _LONGEST_PART} words: all tokens of a segment are different words"
             raise SpecError("n_words", given=n_words, expected=expected, fix="raise n_words, or lower n_tokens")
 
     def sequences(
@@ -190,7 +190,7 @@ class Induction(Task):
     ) -> Sequences:
         del laws
         B, T = shape
-        shortest, longest = T // _SHORTEST_SHARE, T // _LONGEST_SHARE
+        shortest, longest = T // _SHORTEST_PART, T // _LONGEST_PART
         word_LBV = streams.uniform(f"{name}/segment", (B, n_words), step).argsort(-1)
         length_LB1 = shortest + streams.integers(f"{name}/length", (B, 1), longest - shortest + 1, step)
         position_T = torch.arange(T + 1, device=word_LBV.device)
@@ -230,7 +230,7 @@ class OwnText(Task):
         text = read_text(corpus)
         shorter = min(len(text.train), len(text.held_out))
         if n_tokens >= shorter:
-            expected = f"fewer than {shorter} tokens, the length of the shorter text of {corpus}, training or held-out"
+            expected = f"fewer than {shorter} tokens, the shorter part of {corpus}"
             raise SpecError("n_tokens", given=n_tokens, expected=expected, fix="lower n_tokens, or give a longer text")
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:

@@ -52,7 +52,7 @@ def problem(
     of_model, of_data, chosen = read_call("model", model), read_call("data", data), read_loss(loss)
     has_table = "draw" not in of_data.names
     _check_data(of_data.names, eval_step, probe_steps)
-    # A user's `accuracy` takes the place of the loss's, except for a table, which has `train_accuracy` beside it.
+    # With a table the loss's names are refused: `train_accuracy` beside a user's `accuracy` would be another measure.
     of_loss = [f"{use}{metric}" for use in ("", "train_") for metric in chosen.metric_names if has_table]
     own_metrics = _calls("metric", metrics, (*RESERVED_METRICS, *of_loss))
     own_levels = _calls("level", levels, ("solved", "zero", *chosen.level_names))
@@ -119,16 +119,11 @@ def _check_data(names: tuple[str, ...], eval_step: int | None, probe_steps: obje
         expected = "a step from 0 on, for a function `data` with the argument `step`"
         fix = "add the argument `step` to `data`, or leave eval_step out"
         raise SpecError("eval_step", given=eval_step, expected=expected, fix=fix)
-    lowest = (
-        probe_steps
-        if isinstance(probe_steps, int)
-        else min(probe_steps, default=0) + 1
-        if isinstance(probe_steps, Sequence)
-        else 1
-    )
-    if lowest < 1:
+    never = isinstance(probe_steps, int) and probe_steps < 1
+    too_early = isinstance(probe_steps, Sequence) and min(probe_steps, default=0) < 0
+    if never or too_early:
         expected = "a number of steps, at least 1, or steps from 0 on"
-        raise SpecError("probe_steps", given=probe_steps, expected=expected, fix="give these, or leave it out")
+        raise SpecError("probe_steps", given=probe_steps, expected=expected, fix="or leave it out")
 
 
 _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(
@@ -164,8 +159,9 @@ def _scores(heads: Mapping[str, Callable[..., Tensor]] | Sequence[str]) -> Mappi
 def _calls(kind: str, functions: Mapping[str, object], taken: tuple[str, ...]) -> dict[str, Call]:
     for name in functions:
         if not name.isidentifier() or name.lower() in taken:
-            expected = f"a name of letters, digits and _, in any case other than {', '.join(taken)}"
-            raise SpecError(f"{kind}s", given=name, expected=expected, fix=f"rename the {kind}")
+            others = f", and not, whatever its case, one of {', '.join(taken)}" if taken else ""
+            expected = f"a name of letters, digits and _{others}"
+            raise SpecError(f"{kind}s", given=name, expected=expected, fix=f"write for example own_{kind}")
     return {name: read_call(f"{kind} {name}", function) for name, function in functions.items()}
 
 
@@ -197,7 +193,7 @@ def _checked(when: object, subject: str) -> When:
         terms_of(when)
         return when
     if not callable(when):
-        expected = "a text such as `accuracy >= 0.99`, or a function of the parameters and the measurements"
+        expected = "a text, or a function of the parameters and the measurements"
         fix = f'write {"when=" if subject.startswith("the outcome") else ""}"accuracy >= 0.99"'
         raise SpecError(f"the condition of {subject}", given=when, expected=expected, fix=fix)
     condition: Condition = when

@@ -33,7 +33,7 @@ def _ledger(directory: SweepDirectory, *, finished: bool) -> Iterator[Problem]:
     """Damaged files, files of other sweeps, and left-over files."""
     place, found = directory.place, examine(directory.place)
     yield from (Problem.of(fault, RESUME) for fault in found.damaged.values())
-    for path in found.sound.not_counting() if finished else ():
+    for path in found.sound.leftovers() if finished else ():
         if path.stem not in found.damaged:
             what = f"{path}: left over by a commit or a merge that was cut short"
             yield Problem(what, "remove it with: attnsweep compact DIR")

@@ -95,7 +95,7 @@ def faults_of(root: PlaceName) -> list[str]:
     place = place_of(root)
     found = examine(place)
     damaged = [fault.subject.removeprefix(f"{place}/") for fault in found.damaged.values()]
-    return damaged or [str(path.relative_to(place)) for path in found.sound.not_counting()]
+    return damaged or [str(path.relative_to(place)) for path in found.sound.leftovers()]
 
 
 def held(root: PlaceName, n_steps: int = 3) -> set[Key]:
