@@ -52,7 +52,8 @@ def problem(
     of_model, of_data, chosen = read_call("model", model), read_call("data", data), read_loss(loss)
     has_table = "draw" not in of_data.names
     _check_data(of_data.names, eval_step, probe_steps)
-    # With a table the loss's names are refused: `train_accuracy` beside a user's `accuracy` would be another measure.
+    # With a table the loss's metric names are refused: beside a user's `accuracy`, `train_accuracy` would be another
+    # measure.
     of_loss = [f"{use}{metric}" for use in ("", "train_") for metric in chosen.metric_names if has_table]
     own_metrics = _calls("metric", metrics, (*RESERVED_METRICS, *of_loss))
     own_levels = _calls("level", levels, ("solved", "zero", *chosen.level_names))
