@@ -6,10 +6,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 18_148,
-    "workloads": 17_342,
-    "search_spaces": 2_393,
-    "reproduction": 4_446,
+    "orchestrator": 18_143,
+    "workloads": 17_338,
+    "search_spaces": 2_392,
+    "reproduction": 4_436,
     "benchmarks": 1_588,
     "tests": 26_839,
 }
