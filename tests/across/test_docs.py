@@ -19,13 +19,11 @@ from tests.across.documents import DOCUMENTS, ROOT, blocks, invocations
 def files(name: str) -> dict[str, str]:
     """The Python files that a reader of a document has written: blocks that begin with `# <name>.py`."""
     texts = [block for page in ("README.md", name) for block in blocks(DOCUMENTS[page], "python")]
-    found = [(re.match(r"# (\w+\.py)\n", text), text) for text in texts]
-    return {file[1]: text for file, text in found if file}
+    return {file[1]: text for text in texts if (file := re.match(r"# (\w+\.py)\n", text))}
 
 
 @pytest.fixture(params=DOCUMENTS)
 def document(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A document, whose files stand in the working directory."""
     for file, text in files(request.param).items():
         (tmp_path / file).write_text(text)
     monkeypatch.chdir(tmp_path)

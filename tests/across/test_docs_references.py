@@ -53,8 +53,7 @@ def test_the_links_of_a_document_lead_somewhere(name: str) -> None:
 @pytest.mark.scale
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Builds the site like `make docs`, in a copy, because the build writes the command-line reference beside the
-    pages."""
+    # In a copy, because the build writes references beside the pages.
     for name in ("docs", "infra"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("_build"))
     for name in ("CHANGELOG.md", "README.md"):

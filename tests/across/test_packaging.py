@@ -17,17 +17,8 @@ import pytest
 from tests.across.documents import PAGES
 
 ROOT = Path(__file__).parents[2]
-SOURCE = (
-    "LICENSE",
-    "README.md",
-    "orchestrator",
-    "pyproject.toml",
-    "reproduction",
-    "search_spaces",
-    "src",
-    "workloads",
-)
-"""A source tree to build from. It also contains everything that must not get into a distribution."""
+SOURCE = ("LICENSE", "README.md", "orchestrator", "pyproject.toml", "reproduction", "search_spaces", "src", "workloads")
+# What must not get into a distribution.
 BESIDES = ("benchmarks", "docs", "infra", "tests")
 
 

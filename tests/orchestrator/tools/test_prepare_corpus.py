@@ -1,6 +1,7 @@
 """`attnsweep prepare-corpus`: bad rows are counted, parts share no sentence, nothing is half done."""
 
 import gzip
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,9 @@ def test_every_row_of_a_text_is_kept_or_counted() -> None:
     # Rare characters of the training part are unknown.
     assert (text.words[0], text.words[1], " " in text.words, "L" in text.words) == ("<end>", "<unk>", True, False)
     assert report["next"] in ended.err
+
+
+def test_without_tokenizers_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    ended = prepare("pairs.tsv", "--out", "pairs.parquet")
+    assert (ended.code, "attnsweep[corpora]" in ended.err) == (2, True)
