@@ -11,7 +11,7 @@ BUDGET = {
     "search_spaces": 2_392,
     "reproduction": 4_436,
     "benchmarks": 1_588,
-    "tests": 26_834,
+    "tests": 26_830,
 }
 
 

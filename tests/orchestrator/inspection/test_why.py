@@ -50,13 +50,9 @@ def test_a_training_at_the_zero_curves_down_along_both_factors(sweep: SweepDirec
     assert found["kick"]["freed_by"] == 0.01
     assert found["kick"]["after"] < 0.95 * found["kick"]["loss"]
     lines = ended.err.splitlines()
-    assert [line.partition(":")[0] for line in lines[1:6]] == [
-        "gradient",
-        "curvature",
-        "kicks",
-        "forecast",
-        "certificate",
-    ]
+    subjects = ["gradient", "curvature", "kicks", "forecast", "certificate", "course"]
+    assert [line.partition(":")[0] for line in lines[1:7]] == subjects
+    assert "norm" not in lines[6]
     assert lines[-1] == f"replay: attnsweep replay {sweep.place} {name}"
 
 
