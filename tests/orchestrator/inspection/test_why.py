@@ -52,7 +52,7 @@ def test_a_training_at_the_zero_curves_down_along_both_factors(sweep: SweepDirec
     lines = ended.err.splitlines()
     subjects = ["gradient", "curvature", "kicks", "forecast", "certificate", "course"]
     assert [line.partition(":")[0] for line in lines[1:7]] == subjects
-    assert "norm" not in lines[6]
+    assert "grad_norm" not in lines[6]
     assert lines[-1] == f"replay: attnsweep replay {sweep.place} {name}"
 
 
