@@ -7,11 +7,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUDGET = {
     "orchestrator": 18_143,
-    "workloads": 17_338,
+    "workloads": 17_337,
     "search_spaces": 2_392,
     "reproduction": 4_436,
     "benchmarks": 1_588,
-    "tests": 26_830,
+    "tests": 26_750,
 }
 
 

@@ -112,11 +112,7 @@ def _with_another_numpy(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("made", "cause"),
-    [
-        (_with_broken_torch, "ImportError: no libcudart.so"),
-        (_with_another_numpy, r"numpy .* -> 0"),
-    ],
+    ("made", "cause"), [(_with_broken_torch, "ImportError: no libcudart.so"), (_with_another_numpy, r"numpy .* -> 0")]
 )
 def test_a_sweep_stops_where_no_trainer_starts(
     made: Callable[[Path], Path], cause: str, add_node: Callable[..., Any], tmp_path: Path

@@ -31,11 +31,7 @@ class Ended:
 def command(*words: object) -> Ended:
     """Runs `attnsweep WORDS`. An exception that the command line does not turn into a message is raised."""
     out, err = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["attnsweep", *map(str, words)])
         handler = signal.getsignal(signal.SIGINT)
         with pytest.raises(SystemExit) as ended:

@@ -7,15 +7,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep.reproduction.cyclic import note
-from attnsweep.reproduction.cyclic.words import (
-    Expression,
-    Letter,
-    Sum,
-    product,
-    transposed,
-    words_of,
-    written,
-)
+from attnsweep.reproduction.cyclic.words import Expression, Letter, Sum, product, transposed, words_of, written
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,7 @@ def test_rows_decide_whatever_order_they_come_in(rule: Sequential, rate: float, 
 
 @pytest.mark.parametrize(
     ("replicates", "subject"),
-    [
-        (0, "replicates"),
-        (2**31, "replicates"),
-        ("8", "replicates"),
-        ({"at_most": 4}, "at_most"),
-    ],
+    [(0, "replicates"), (2**31, "replicates"), ("8", "replicates"), ({"at_most": 4}, "at_most")],
 )
 def test_a_mistake_in_replicates_is_named(replicates: object, subject: str) -> None:
     with refused(subject, SpecError):

@@ -28,11 +28,7 @@ def spec(**given):
     return Sweep(**{"name": "x", "workload": "category_pairs", "space": {}, "trials": 1} | given)
 
 """
-MODULES = {
-    "raises_on_import": "raise ValueError('no')",
-    "nested": "x = " + "(" * 1000 + ")" * 1000,
-    "without": "",
-}
+MODULES = {"raises_on_import": "raise ValueError('no')", "nested": "x = " + "(" * 1000 + ")" * 1000, "without": ""}
 """Python files by name; those below have a function `sweep()`, given by its body."""
 BODIES = {
     "exits": "sys.exit(0)",

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CASES = (
-    "workloads/device_cases.py",
-    "orchestrator/running/gpu_sweep_cases.py",
-)
+CASES = ("workloads/device_cases.py", "orchestrator/running/gpu_sweep_cases.py")
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ negative one by as much of its size."""
 @dataclass(frozen=True, slots=True)
 class Kicked:
     """Each training's loss before and after the kicks, and the `smallest` of `KICKS` that freed it; NaN if none did,
-    which proves nothing where the batch was learned `by_heart`: only its own loss fell."""
+    which proves nothing where after a telling kick the batch was learned `by_heart`: only its own loss fell."""
 
     before: Tensor
     after: Tensor
@@ -93,13 +93,14 @@ def kick_and_train(
         point = _descended(objective.select(held), ended, kicked, n_steps)
         with torch.no_grad():
             after[held] = judge.losses(point, held).nan_to_num(nan=torch.inf)
-            by_heart[held] |= _is_below(objective.losses(point, held), batch_before[held])
+            if relative_size <= MOST_TELLING:
+                by_heart[held] |= _is_below(objective.losses(point, held), batch_before[held])
         is_free = _is_below(after[held], before[held])
         smallest[held[is_free]] = relative_size
         held = held[~is_free]
         if not held.numel():
             break
-    return Kicked(before, after, smallest, by_heart & smallest.isnan())
+    return Kicked(before, after, smallest, by_heart & ~(smallest <= MOST_TELLING))
 
 
 def _is_below(after: Tensor, before: Tensor) -> Tensor:

@@ -11,12 +11,7 @@ from attnsweep.orchestrator.analysis.difference import RateDifference, paired_di
 from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
-from attnsweep.orchestrator.analysis.rates.intervals import (
-    Rate,
-    binomial_rate,
-    mean_rate,
-    pooled_rate,
-)
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, binomial_rate, mean_rate, pooled_rate
 from attnsweep.search_spaces import Sequential
 from tests.orchestrator.analysis.test_onset_times import share_by_step
 from tests.orchestrator.small_sweep import sequential_counts

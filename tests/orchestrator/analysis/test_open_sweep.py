@@ -73,13 +73,7 @@ def test_rates_by_any_parameter(sweep: SweepData) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "condition"),
-    [
-        ({}, "stuck"),
-        ({"outcome": "solved"}, "outcome = 'solved'"),
-    ],
-)
+@pytest.mark.parametrize(("given", "condition"), [({}, "stuck"), ({"outcome": "solved"}, "outcome = 'solved'")])
 def test_the_rate_of_an_outcome_is_that_of_its_trainings(
     plane: SweepData, given: dict[str, Any], condition: str
 ) -> None:

@@ -118,9 +118,7 @@ CASES = [
     *(("audit", name, damage) for name in RECORDS for damage in SOME),
     *(("audit", name, "other pages") for name in TABLES),
 ]
-HARMLESS = {
-    ("status", SWEEP_FILE, "a link to nowhere"): "a directory that contains no sweep yet.json is no sweep",
-}
+HARMLESS = {("status", SWEEP_FILE, "a link to nowhere"): "a directory that contains no sweep yet.json is no sweep"}
 
 
 @pytest.mark.slow

@@ -9,11 +9,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, LossQuantile, Rate, StuckRate
 from attnsweep.search_spaces.measured import Objective
 from tests.orchestrator.report.report_html import Element, read_html
-from tests.orchestrator.small_sweep import (
-    small_sweep,
-    sweep_on_disk,
-    trial_rows,
-)
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 
 def _page(directory: SweepDirectory) -> Element:

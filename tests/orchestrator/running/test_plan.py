@@ -26,12 +26,7 @@ RAISED = Raised("ValueError: no", out_of_memory=False, device="cpu", host="here"
 LOST, OUT_OF_MEMORY = TrainerLost("gone", out_of_memory=False), TrainerLost("killed", out_of_memory=True)
 
 DIRECTORY = SweepDirectory(
-    place=Path("s"),
-    sweep="s",
-    given=SWEEP,
-    spec_sha256=SWEEP.sha256(),
-    defaults={"n_categories": 7},
-    provenance={},
+    place=Path("s"), sweep="s", given=SWEEP, spec_sha256=SWEEP.sha256(), defaults={"n_categories": 7}, provenance={}
 )
 
 

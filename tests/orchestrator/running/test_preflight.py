@@ -107,8 +107,7 @@ def test_a_mistake_that_the_first_step_shows_is_refused(mistake: str, subject: s
 
 
 @pytest.mark.parametrize(
-    ("text", "subject"),
-    [("clamp 5:0 none 0..", "intervention"), ("freeze attention.querry 0..1", "intervention")],
+    ("text", "subject"), [("clamp 5:0 none 0..", "intervention"), ("freeze attention.querry 0..1", "intervention")]
 )
 def test_an_intervention_in_what_the_model_does_not_have_is_refused(text: str, subject: str) -> None:
     space: dict[str, Dimension] = {"d_model": 4, "batch_size": 2, "eval_batch_size": 2, "n_tokens": 4}

@@ -23,14 +23,7 @@ from tests.orchestrator.commands import command
 from tests.orchestrator.ledger.kills import crashes
 from tests.orchestrator.ledger.ledger_rows import commit, committed_keys, held, keys_of, open_writer, pack_rows
 from tests.orchestrator.small_sweep import small_sweep
-from tests.orchestrator.storage.object_store import (
-    BUCKET,
-    another_machine,
-    claim_of,
-    leave_claim,
-    new_prefix,
-    objects,
-)
+from tests.orchestrator.storage.object_store import BUCKET, another_machine, claim_of, leave_claim, new_prefix, objects
 
 pytestmark = pytest.mark.usefixtures("s3")
 

@@ -23,15 +23,7 @@ from attnsweep.orchestrator.tracking.sync import SyncResult, sync
 from attnsweep.workloads.errors import UserError
 from tests.fault.servers import wait_until
 from tests.orchestrator.mlflow_runs import everything_stored, runs_of
-from tests.orchestrator.small_sweep import (
-    FINISHED,
-    STEPS,
-    commit,
-    open_writer,
-    small_sweep,
-    sweep_on_disk,
-    trial_rows,
-)
+from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.refusals import refused
 
 pytestmark = [pytest.mark.usefixtures("client"), pytest.mark.slow]

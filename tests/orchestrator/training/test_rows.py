@@ -9,13 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.ledger.schema import curves_schema, schemas_of
-from attnsweep.orchestrator.training.rows import (
-    PackContext,
-    curve_rows,
-    ended_rows,
-    head_rows,
-    trained_rows,
-)
+from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, head_rows, trained_rows
 from attnsweep.orchestrator.training.tasks import Task, training_id
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Certificate, Lanes, Training

@@ -75,6 +75,15 @@ def test_a_negative_loss_that_comes_back_has_not_escaped() -> None:
     assert not kicked.by_heart.any()
 
 
+def test_only_a_telling_kick_shows_that_a_batch_is_learned_by_heart() -> None:
+    """Out of the basin, as out of the saddle, the loss falls, but only a kick as large as the weights leads there."""
+    objective, start = _planted([2, 0], 0.03)
+    never = Objective(Planted(6), lambda module, _: 0 * module.x.sum() + 1, objective.buffers, {})
+    kicked = kick_and_train(objective, start, Streams(torch.arange(2)), n_steps=100, judged_by=never)
+    assert (kicked.by_heart.tolist(), kicked.escaped.any().item()) == ([True, False], False)
+    assert kick_and_train(objective, start, Streams(torch.arange(2)), n_steps=100).smallest.tolist() == [0.01, 1.0]
+
+
 def test_a_kick_moves_all_weights_in_proportion_to_their_size_each_lane_its_own_way() -> None:
     start = {"k": torch.full((2, 50, 50), 1e-3), "w": torch.ones(2, 2500), "b": torch.zeros(2, 2500)}
     kicked = kick(start, Streams(torch.arange(2)), 0.1)

@@ -163,10 +163,7 @@ def test_values_and_gradients_of_operations_are_those_of_pytorch(width: int, mon
             (lambda x, divide=divide: divide(torch.arange(4), x.long()) * x, "divided by those of a tensor")
             for divide in (torch.remainder, partial(torch.div, rounding_mode="trunc"))
         ),
-        (
-            lambda x: x * ELSEWHERE.exp(),
-            r"it reads a tensor that is neither in the module nor among the data",
-        ),
+        (lambda x: x * ELSEWHERE.exp(), r"it reads a tensor that is neither in the module nor among the data"),
     ],
 )
 def test_what_cannot_be_compiled_is_named(function: Callable[[Tensor], Tensor], reason: str) -> None:
@@ -266,10 +263,7 @@ def differing(one: dict[str, Any], other: dict[str, Any], lanes: Any = slice(Non
 def test_a_shape_without_a_program_trains_as_without_blocks() -> None:
     trainings = trainings_of("P", 3)
     assert differing(ended(Unknown(), trainings, None), ended(Unknown(), trainings, Programs())) == []
-    with pytest.raises(
-        NoRuleError,
-        match=r"^the operation aten\.logcumsumexp\.default cannot be compiled$",
-    ):
+    with pytest.raises(NoRuleError, match=r"^the operation aten\.logcumsumexp\.default cannot be compiled$"):
         Pack(Unknown(), trainings).trace()
 
 
@@ -332,10 +326,7 @@ def looked_up(indices: Callable[[int], Tensor], programs: Programs | None) -> Te
 
 def test_batches_may_differ_from_step_to_step_in_strides_and_may_be_empty() -> None:
     words = torch.tensor([[0, 0], [1, 1], [2, 1]])
-    for indices in (
-        lambda step: words if step % 2 else words[:1].expand(3, 2),
-        lambda step: words[:, : step % 2],
-    ):
+    for indices in (lambda step: words if step % 2 else words[:1].expand(3, 2), lambda step: words[:, : step % 2]):
         torch.testing.assert_close(looked_up(indices, Programs()), looked_up(indices, None))
 
 

@@ -85,8 +85,7 @@ class Value:
 
 
 class Stored(Value):
-    """A tensor in memory. `meta` has its shape, strides and offset; if it `is_part`, other results lie beside it in the
-    array."""
+    """A tensor in memory. `meta` has its shape, strides and offset; if it `is_part`, others share its array."""
 
     def __init__(self, array: Array, meta: Tensor, *, is_part: bool = False) -> None:
         super().__init__(meta.shape, meta.dtype, lambda body, index: body.load(self, index))
@@ -312,8 +311,7 @@ class Loops:
         *,
         in_new_nest: bool = False,
     ) -> None:
-        """Computes `what` at all entries: if possible in the last nest's last sweep, in a further one or behind it,
-        else in a new nest."""
+        """Computes `what` at all entries, in the last nest (its last sweep, a further one, behind it) or a new one."""
         last = self.nests[-1] if self.nests and not self.nests[-1].call and not in_new_nest else None
         if last and last.extents == extents and n_outer in (None, last.n_outer):
             for place in (len(last.sweeps) - 1, len(last.sweeps)):

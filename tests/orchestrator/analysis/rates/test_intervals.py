@@ -5,13 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnsweep.orchestrator.analysis.rates.intervals import (
-    NOTHING,
-    Rate,
-    binomial_rate,
-    mean_rate,
-    pooled_rate,
-)
+from attnsweep.orchestrator.analysis.rates.intervals import NOTHING, Rate, binomial_rate, mean_rate, pooled_rate
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from tests.present import present
 
