@@ -78,7 +78,7 @@ def test_a_negative_loss_that_comes_back_has_not_escaped() -> None:
 def test_only_a_telling_kick_shows_that_a_batch_is_learned_by_heart() -> None:
     """Out of the basin, as out of the saddle, the loss falls, but only a kick as large as the weights leads there."""
     objective, start = _planted([2, 0], 0.03)
-    never = Objective(Planted(6), lambda module, _: 0 * module.x.sum() + 1, objective.buffers, {})
+    never = Objective(Planted(6), lambda module, _: 0 * next(module.parameters()).sum() + 1, objective.buffers, {})
     kicked = kick_and_train(objective, start, Streams(torch.arange(2)), n_steps=100, judged_by=never)
     assert (kicked.by_heart.tolist(), kicked.escaped.any().item()) == ([True, False], False)
     assert kick_and_train(objective, start, Streams(torch.arange(2)), n_steps=100).smallest.tolist() == [0.01, 1.0]
